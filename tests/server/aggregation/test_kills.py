@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -159,7 +159,9 @@ def _post(endpoint: str, task: str, content: bytes) -> bool:
         connection.close()
 
 
-def collect(plan: Plan, folder: Path, between: Sequence[Party] = ()) -> Iterator[list[int]]:
+def collect(
+    plan: Plan, folder: Path, between: Sequence[Party], killing: Future[None]
+) -> Iterator[list[int]]:
     """Yield the counts of each batch, until all reports are in one.
 
     It is asked for once more after each of some parties was killed.
@@ -171,12 +173,12 @@ def collect(plan: Plan, folder: Path, between: Sequence[Party] = ()) -> Iterator
     found, end = 0, time.monotonic() + LONGEST
     digests: list[bytes] = []
     while found < REPORTS // CROWD:
+        end = end if killing.done() else time.monotonic() + LONGEST
         assert time.monotonic() < end, "batches are missing"
         try:
             batch = collecting.next()
             if batch is not None:
                 digests.append(batch[0].digest + batch[0].tally.by_bit.tobytes())
-                end = time.monotonic() + LONGEST
                 if len(digests) <= len(between):
                     between[len(digests) - 1].restart()
                 else:
@@ -200,7 +202,7 @@ def killed_at_random(
     stop, killed = threading.Event(), list[Party]()
     of_leader, of_helper = (("--database", one) if one else () for one in databases)
     with ExitStack() as stack:
-        small = ("--max-share-percent", "100", "--job-reports", "4")
+        small = ("--max-share-percent", "100", "--job-reports", "7")
         leader = stack.enter_context(
             Party("leader", folder, file, (ports[0], ports[2]), *small, *of_leader)
         )
@@ -213,7 +215,8 @@ def killed_at_random(
         stack.callback(stop.set)
         sending = threads.submit(upload_all, plan, stop, killed, len(turns))
         killing = threads.submit(kill_all, turns, databases, chance, killed, stop)
-        batches = list(collect(plan, folder, () if noise is None else (leader, helper)))
+        between = () if noise is None else (leader, helper)
+        batches = list(collect(plan, folder, between, killing))
         sending.result()
         killing.result()
     assert killed == turns

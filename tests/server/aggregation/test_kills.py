@@ -173,7 +173,10 @@ def collect(
     found, end = 0, time.monotonic() + LONGEST
     digests: list[bytes] = []
     while found < REPORTS // CROWD:
-        end = end if killing.done() else time.monotonic() + LONGEST
+        if killing.done():
+            killing.result()  # or what went wrong
+        else:
+            end = time.monotonic() + LONGEST
         assert time.monotonic() < end, "batches are missing"
         try:
             batch = collecting.next()

@@ -5,21 +5,34 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shoal import Flags, Survey
 from shoal.device.encode import SyntheticVector
 from shoal.device.randomize import pack_reports
 from shoal.device.sharing import share_report
 from shoal.protocol.dap import messages as dap
 from shoal.protocol.dap.messages import ReportFault, UploadErrors, UploadRequest
+from shoal.protocol.plan import Aggregators, Promise
 from shoal.protocol.wire import split_batch
 from shoal.server import leader as leader_service
 from shoal.server.storage.database import StorageError
 from shoal.server.storage.encryption import decrypt
-from tests.server.aggregation.world import NOW, PLAN, WEEK, Parties, ask, some_vectors, sums
+from tests.server.aggregation.world import (
+    HELPER,
+    LEADER,
+    NOW,
+    PLAN,
+    WEEK,
+    Parties,
+    ask,
+    some_vectors,
+    sums,
+)
 from tests.server.postgres_help import needs_postgres, the_server
 
 Story = Callable[[Parties], Awaitable[Any]]
@@ -86,6 +99,34 @@ def test_the_same_in_postgresql(tmp_path: Path):
 
     told(begin, tmp_path, job_reports=9, databases=databases)
     told(end, tmp_path, job_reports=9, databases=databases)
+
+
+@pytest.mark.slow
+@needs_postgres
+def test_a_share_that_is_longer_than_a_page_of_postgresql(tmp_path: Path):
+    """A share takes 16 bytes for each bit, and a page has 8 KiB."""
+    wide = replace(
+        PLAN,
+        survey=Survey("wide", (Flags("uses", tuple(f"option {i}" for i in range(600))),)),
+        promise=Promise("proven", "9000", delta="1e-6"),
+        parties=Aggregators(LEADER, HELPER, 600),
+    )
+    vectors, databases = some_vectors(20, 60), [the_server().new_database() for _ in range(2)]
+
+    async def story(parties: Parties) -> None:
+        await parties.publish(wide)
+        for one in await parties.reports(vectors, wide):
+            assert (await parties.upload(one, plan=wide)).status_code == 200
+        for _ in range(3000):
+            await parties.analyst.collect_plan(wide)
+            if release := await parties.analyst.service.in_store(
+                parties.analyst.store.release, wide.id, 1
+            ):
+                break
+            await asyncio.sleep(0.02)
+        assert json.loads(release)["by_bit"] == sums(vectors, 600)
+
+    told(story, tmp_path, databases=databases)
 
 
 def test_a_report_that_comes_twice_counts_once(tmp_path: Path):

@@ -279,6 +279,8 @@ def test_two_stolen_disks_open_no_report_of_an_earlier_window(tmp_path: Path):
         for party, keys in zip(both, before, strict=True):
             await party.service.in_store(party.sweep)
             assert f"{PLAN.id} hpke {window}" in keys
+            left_over = await party.service.in_store(wrapped, party)
+            assert f"{PLAN.id} hpke {window}" not in left_over
             root = await party.service.in_store(party.store.database.keys._root.current)
             for about, key in keys.items():
                 with pytest.raises(StorageError):

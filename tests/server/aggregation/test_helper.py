@@ -12,7 +12,7 @@ from typing import Any
 from shoal import Plan, Survey
 from shoal.protocol.dap import NEXT_BATCH
 from shoal.protocol.dap import messages as dap
-from shoal.protocol.dap.messages import BatchMode, ReportFault, UploadRequest, VerifyInit
+from shoal.protocol.dap.messages import BatchMode, ReportFault, Role, UploadRequest, VerifyInit
 from tests.server.aggregation.test_batches import told
 from tests.server.aggregation.world import NOW, PLAN, WEEK, Parties, ask, some_vectors
 
@@ -165,6 +165,11 @@ def test_what_the_draft_does_not_allow(tmp_path: Path):
             assert _problem(answer) == name
         answer = await rogue.ask("aggregation_jobs/abc", dap.AggregationJobInitReq, b"")
         assert _problem(answer) == "stepMismatch"
+        metadata, public, _ = vars(init.report_share).values()
+        key = parties.helper.tasks[PLAN.id].keys[WINDOW].public
+        short = rogue.task.task.seal_input_share(Role.HELPER, key, metadata, public, bytes(63))
+        cut = VerifyInit(dap.ReportShare(metadata, public, short), init.payload)
+        assert await rogue.send([cut]) == [ReportFault.INVALID_MESSAGE]
         forged = VerifyInit(init.report_share, init.payload[:-1] + b"\xff")
         assert await rogue.send([forged]) == [ReportFault.VDAF_VERIFY_ERROR]
         assert await rogue.send([init]) == [None]  # it was not counted, and may still be

@@ -117,13 +117,14 @@ def test_a_share_that_is_longer_than_a_page_of_postgresql(tmp_path: Path):
         await parties.publish(wide)
         for one in await parties.reports(vectors, wide):
             assert (await parties.upload(one, plan=wide)).status_code == 200
+        analyst, release = parties.analyst, None
         for _ in range(3000):
-            await parties.analyst.collect_plan(wide)
-            if release := await parties.analyst.service.in_store(
-                parties.analyst.store.release, wide.id, 1
-            ):
+            await analyst.collect_plan(wide)
+            release = await analyst.service.in_store(analyst.store.release, wide.id, 1)
+            if release is not None:
                 break
             await asyncio.sleep(0.02)
+        assert release is not None
         assert json.loads(release)["by_bit"] == sums(vectors, 600)
 
     told(story, tmp_path, databases=databases)

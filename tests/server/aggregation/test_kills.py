@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -161,18 +161,17 @@ def _post(endpoint: str, task: str, content: bytes) -> bool:
 
 def collect(
     plan: Plan, folder: Path, between: Sequence[Party], killing: Future[None]
-) -> Iterator[list[int]]:
-    """Yield the counts of each batch, until all reports are in one.
+) -> list[list[int]]:
+    """Return the counts of each batch when all reports are in one.
 
-    It is asked for once more after each of some parties was killed.
+    Each is asked for once more after each of some parties was killed.
     """
     agreement = known_agreement(folder / "analyst", "analyst")
     key = SecretKey(COLLECTOR_KEY_ID, agreement.exchange_secret())
     leader = HttpPeer(agreement.others["leader"].url, 30)
     collecting = Collecting(plan, key, leader, agreement.token("leader"))
-    found, end = 0, time.monotonic() + LONGEST
-    digests: list[bytes] = []
-    while found < REPORTS // CROWD:
+    found, asked, end = dict[bytes, list[int]](), list[bytes](), 0.0
+    while len(found) < REPORTS // CROWD:
         if killing.done():
             killing.result()  # or what went wrong
         else:
@@ -181,17 +180,19 @@ def collect(
         try:
             batch = collecting.next()
             if batch is not None:
-                digests.append(batch[0].digest + batch[0].tally.by_bit.tobytes())
-                if len(digests) <= len(between):
-                    between[len(digests) - 1].restart()
-                else:
-                    collecting.end(batch[1])
-                    assert len(set(digests)) == 1
-                    found, digests = found + 1, []
-                    yield batch[0].tally.by_bit.tolist()
+                one, where = batch
+                asked.append(one.digest + one.tally.by_bit.tobytes())
+                assert len(set(asked)) == 1
+                if len(asked) <= len(between):
+                    between[len(asked) - 1].restart()
+                    continue
+                asked.clear()  # it may be ended though the answer does not arrive
+                found[one.digest] = one.tally.by_bit.tolist()
+                collecting.end(where)
         except TransportError:
             pass
         time.sleep(0.1)
+    return list(found.values())
 
 
 def killed_at_random(
@@ -219,7 +220,7 @@ def killed_at_random(
         sending = threads.submit(upload_all, plan, stop, killed, len(turns))
         killing = threads.submit(kill_all, turns, databases, chance, killed, stop)
         between = () if noise is None else (leader, helper)
-        batches = list(collect(plan, folder, between, killing))
+        batches = collect(plan, folder, between, killing)
         sending.result()
         killing.result()
     assert killed == turns

@@ -170,7 +170,8 @@ def collect(
     key = SecretKey(COLLECTOR_KEY_ID, agreement.exchange_secret())
     leader = HttpPeer(agreement.others["leader"].url, 30)
     collecting = Collecting(plan, key, leader, agreement.token("leader"))
-    found, asked, end = dict[bytes, list[int]](), list[bytes](), 0.0
+    found, asked = dict[bytes, list[int]](), list[bytes]()
+    end = time.monotonic() + LONGEST
     while len(found) < REPORTS // CROWD:
         if killing.done():
             killing.result()  # or what went wrong

@@ -3,7 +3,8 @@
     python tools/interoperate.py FOLDER
 
 FOLDER has the package `vdaf_poc`, the reference implementation of draft-irtf-cfrg-vdaf, which is
-not a part of this project: fetch it into a folder of its own. Each of the three parties (client,
+not a part of this project: fetch it into a folder of its own. It needs Python 3.12 or later and
+pycryptodomex; Shoal's part needs no library. Each of the three parties (client,
 leader, helper) is played by either implementation, in all eight combinations; all that passes
 between them are bytes. For each combination, reports with valid measurements are verified and
 summed, and a report whose leader's share was changed must be rejected by both aggregators.

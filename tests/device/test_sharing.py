@@ -73,7 +73,7 @@ class TestResponses:
         ("fault", "status"),
         [
             (ReportFault.REPORT_REPLAYED, 202),
-            (ReportFault.BATCH_COLLECTED, 410),
+            (ReportFault.BATCH_COLLECTED, 202),
             (ReportFault.OUTDATED_CONFIG, 412),
             (ReportFault.HPKE_UNKNOWN_CONFIG_ID, 412),
             (ReportFault.REPORT_TOO_EARLY, 425),

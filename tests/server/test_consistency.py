@@ -31,7 +31,7 @@ from shoal.server import Collector, Settings
 from shoal.server.core import problems
 from shoal.server.core.backup import back_up, restore
 from shoal.server.storage.database import NAME, StorageError, data_lock
-from shoal.server.storage.encryption import CROWD_KEY_FILE
+from shoal.server.storage.encryption import CROWD_KEY_FILE, generation_without_log
 from shoal.server.storage.key_file import SIGNING_FILE, Signer, change_key
 from shoal.server.storage.records import Declaration
 from shoal.server.storage.store import Store
@@ -209,6 +209,29 @@ def test_nothing_lost_goes_on(history: Path, tmp_path: Path):
     assert len(found) == 3
     share_none(history, found)
     assert sum(len(people_in(release)) for release in found) == PEOPLE
+
+
+def test_killed_after_any_page_while_the_log_is_emptied(tmp_path: Path):
+    """SQLite writes the first page first, with the number of pages that follow."""
+    with started(tmp_path / "live") as store:
+        store.add_plan(PLAN)
+        store.sweep()
+        store.move(PLAN.id, "published", b"{}")
+        store.accept([reports(PLAN, range(6))])
+        folder = copied(tmp_path / "live", tmp_path / "before")
+        store.database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        after = (tmp_path / "live" / NAME).read_bytes()
+    before, cut_short = (folder / NAME).read_bytes(), 0
+    for end in range(0, len(after) + 1, 4096):
+        killed = copied(folder, tmp_path / str(end))
+        (killed / NAME).write_bytes(after[:end] + before[end:])
+        cut_short += generation_without_log(killed / NAME) == b""
+        with started(killed) as store:
+            store.accept([reports(PLAN, range(6, CROWD))])
+            store.sweep()
+            (release,) = releases(store)
+        assert people_in(release) == set(range(CROWD))
+    assert cut_short > 5
 
 
 @pytest.mark.parametrize("moment", ["draft", "open", "now"])

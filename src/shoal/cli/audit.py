@@ -264,7 +264,10 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         words = f"of any count; a local promise of this epsilon {words}"
         yield "precision", f"sigma {document['sigma_count']:,.0f} people", words
         shift = f"{text_up(document['shift_of_a_fake'], 3)} people"
-        yield "fake reports", shift, "the most that one fake report can shift a count"
+        words = "the most that one fake report can shift a count"
+        if "leader" in (parties or {}):
+            words += f"; it raises at most {dropped['max_weight']} of them"
+        yield "fake reports", shift, words
     if "composition" in document:
         together = document["composition"]
         words = f"at delta {text_up(together['delta'], 3)}, all together; adding up would give"

@@ -34,11 +34,11 @@ UPLOAD_TYPE = UploadRequest.content_type()
 _STATUS = {
     ReportFault.REPORT_DROPPED: 410,
     ReportFault.TASK_EXPIRED: 410,
-    ReportFault.BATCH_COLLECTED: 410,
     ReportFault.REPORT_TOO_EARLY: 425,
     ReportFault.TASK_NOT_STARTED: 425,
     ReportFault.OUTDATED_CONFIG: 412,
     ReportFault.HPKE_UNKNOWN_CONFIG_ID: 412,
+    ReportFault.BATCH_COLLECTED: 202,
     ReportFault.REPORT_REPLAYED: 202,
 }
 """What a leader says about a report, as a status that a collector would answer with."""

@@ -32,7 +32,6 @@ from shoal.server.aggregation.endpoint import (
     DapResponse,
     check_collection,
     check_secret,
-    digest_in,
     digest_of,
     location,
 )
@@ -143,11 +142,6 @@ class HelperStore(AggregatorStore):
             for one, fault in zip(reports, faults, strict=True)
         ]
 
-    def known_share(self, digest: bytes) -> bytes | None:
-        """Return a share that was given out before, by the digest of its request."""
-        query = "SELECT response FROM collections WHERE digest = ?"
-        return self.database.read("read a response", lambda: self._stored(query, digest))
-
     def aggregate_share(
         self, plan_id: str, digest: bytes, request: AggregateShareReq, collector: HpkeConfig
     ) -> bytes | Problem:
@@ -206,10 +200,8 @@ class Helper(Aggregator):
         endpoint.resources |= {
             ("POST", "aggregation_jobs"): self._aggregate,
             ("POST", "aggregation_jobs/"): self._continue,
-            ("GET", "aggregation_jobs/"): self._known_job,
             ("DELETE", "aggregation_jobs/"): self._forget,
             ("POST", "aggregate_shares"): self._share,
-            ("GET", "aggregate_shares/"): self._known_share,
             ("DELETE", "aggregate_shares/"): self._forget,
         }
         self._endpoint = endpoint
@@ -242,14 +234,6 @@ class Helper(Aggregator):
         self._opened(request)
         raise Refusal(dap.STEP_MISMATCH)
 
-    async def _known_job(self, request: DapRequest, receive: Receive) -> DapResponse:
-        self._opened(request)
-        digest = digest_in(request, dap.UNRECOGNIZED_JOB)
-        response = await self.service.in_store(self.store.known_job, digest)
-        if response is None:
-            raise Refusal(dap.UNRECOGNIZED_JOB)
-        return DapResponse(response, "aggregation-job-resp")
-
     async def _forget(self, request: DapRequest, receive: Receive) -> DapResponse:
         """Do nothing: what was answered is needed as long as it may be asked again."""
         self._opened(request)
@@ -275,14 +259,6 @@ class Helper(Aggregator):
             )
         )
         return DapResponse(response, "aggregate-share", location(request, digest))
-
-    async def _known_share(self, request: DapRequest, receive: Receive) -> DapResponse:
-        self._opened(request)
-        digest = digest_in(request, dap.BATCH_INVALID)
-        response = await self.service.in_store(self.store.known_share, digest)
-        if response is None:
-            raise Refusal(dap.BATCH_INVALID)
-        return DapResponse(response, "aggregate-share")
 
     def _opened(self, request: DapRequest) -> OpenTask:
         """Return the task of a request by the leader."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from shoal.errors import ReportError
+from shoal.protocol.dap import Task
 from shoal.protocol.dap import messages as dap
 from shoal.protocol.dap.messages import (
     BatchMode,
@@ -17,6 +19,7 @@ from shoal.protocol.dap.messages import (
     ReportFault,
     ReportMetadata,
 )
+from tests.server.aggregation.world import HELPER, LEADER, PLAN, WEEK
 
 ID, OTHER_ID = bytes(range(16)), bytes(range(16, 32))
 TASK_ID, BATCH_ID, CHECKSUM = bytes(range(32)), bytes(32), b"\xff" * 32
@@ -164,6 +167,24 @@ def test_extensions_are_in_strictly_increasing_order():
     assert dap.are_in_order((first, second))
     assert not dap.are_in_order((second, first))
     assert not dap.are_in_order((first, first))
+
+
+def test_a_task_says_what_its_plan_says():
+    agreed = replace(PLAN, honest_fraction="0.9")
+    task = Task(agreed)
+    base = f"/dap/{task.path}/"
+    assert task.id.hex() == agreed.id
+    assert task.configuration == dap.TaskConfiguration(
+        b"shoal",
+        f"{LEADER}{base}".encode(),
+        f"{HELPER}{base}".encode(),
+        WEEK,
+        23,  # 20 / 0.9, rounded up
+        BatchMode.LEADER_SELECTED,
+        b"",
+        5,
+        dap.MultihotCountVecConfig(4, 3, 4).to_bytes(),  # 7 checks in 3 chunks
+    )
 
 
 def test_media_types():

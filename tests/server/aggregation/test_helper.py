@@ -12,9 +12,9 @@ from typing import Any
 from shoal import Plan, Survey
 from shoal.protocol.dap import NEXT_BATCH
 from shoal.protocol.dap import messages as dap
-from shoal.protocol.dap.messages import BatchMode, ReportFault, UploadRequest, VerifyInit
-from tests.server.aggregation.world import NOW, PLAN, WEEK, Parties, ask, in_parties, some_vectors
-from tests.server.store_help import told
+from shoal.protocol.dap.messages import BatchMode, ReportFault, Role, UploadRequest, VerifyInit
+from tests.server.aggregation.test_batches import told
+from tests.server.aggregation.world import NOW, PLAN, WEEK, Parties, ask, some_vectors
 
 BATCH, OTHER = b"b" * 32, b"c" * 32
 WINDOW = int(NOW // WEEK)
@@ -82,101 +82,122 @@ def _problem(answer: Any) -> str:
     return str(answer.json()["type"]).removeprefix("urn:ietf:params:ppm:dap:error:")
 
 
-@told(in_parties)
-async def test_a_report_is_in_one_batch(parties: Parties):
-    rogue = RogueLeader(parties)
-    inits = await rogue.inits(some_vectors(3))
-    assert await rogue.send(inits) == [None] * 3
-    assert await rogue.send(inits) == [None] * 3  # the same bytes: the same answer
-    replayed = ReportFault.REPORT_REPLAYED
-    assert await rogue.send(inits, OTHER) == [replayed] * 3
-    assert await rogue.send(inits[::-1]) == [replayed] * 3
+def test_a_report_is_in_one_batch(tmp_path: Path):
+    async def story(parties: Parties) -> None:
+        rogue = RogueLeader(parties)
+        inits = await rogue.inits(some_vectors(3))
+        assert await rogue.send(inits) == [None] * 3
+        assert await rogue.send(inits) == [None] * 3  # the same bytes: the same answer
+        replayed = ReportFault.REPORT_REPLAYED
+        assert await rogue.send(inits, OTHER) == [replayed] * 3
+        assert await rogue.send(inits[::-1]) == [replayed] * 3
+
+    told(story, tmp_path)
 
 
-@told(in_parties)
-async def test_a_batch_never_mixes_windows(parties: Parties):
-    rogue = RogueLeader(parties)
-    here, before = await rogue.inits([1, 2]), await rogue.inits([3], WINDOW - 1)
-    answer = await rogue.ask(
-        "aggregation_jobs", dap.AggregationJobInitReq, rogue.job([*here, *before])
-    )
-    assert _problem(answer) == "batchInvalid"
-    assert await rogue.send(here) == [None, None]
-    assert await rogue.send(before) == [ReportFault.REPORT_DROPPED]
-    assert await rogue.send(before, OTHER) == [None]
-
-
-@told(in_parties)
-async def test_a_batch_is_of_one_plan(parties: Parties):
-    other = replace(PLAN, survey=Survey("others", PLAN.survey.questions))
-    await parties.publish(other)
-    rogue = RogueLeader(parties)
-    assert await rogue.send(await rogue.inits([1])) == [None]
-    inits = await rogue.inits([2], plan=other)
-    rogue.task = parties.leader.tasks[other.id]
-    answer = await rogue.ask("aggregation_jobs", dap.AggregationJobInitReq, rogue.job(inits))
-    assert (answer.status_code, _problem(answer)) == (400, "batchInvalid")
-    assert await rogue.send(inits, OTHER) == [None]
-
-
-@told(in_parties)
-async def test_a_share_is_given_out_for_exactly_one_crowd(parties: Parties):
-    rogue = RogueLeader(parties)
-    inits = await rogue.inits(some_vectors(22))
-    assert await rogue.send(inits[:19]) == [None] * 19
-    assert _problem(await rogue.share(BATCH, inits[:19], 19)) == "invalidBatchSize"
-    assert _problem(await rogue.share(OTHER, [], 0)) == "batchInvalid"
-    too_many = ReportFault.BATCH_COLLECTED
-    assert await rogue.send(inits[19:]) == [None, too_many, too_many]
-    assert _problem(await rogue.share(BATCH, inits[:19], 20)) == "batchMismatch"
-    assert _problem(await rogue.share(BATCH, inits[:20], 21)) == "batchMismatch"
-    answer = await rogue.share(BATCH, inits[:20], 20)
-    assert answer.status_code == 200
-    again = await rogue.share(BATCH, inits[:20], 20)
-    assert again.content == answer.content
-    assert again.headers["location"] == answer.headers["location"]
-    assert _problem(await rogue.share(BATCH, inits[:19], 20)) == "batchOverlap"
-    assert await rogue.send(inits[20:21]) == [too_many]
-    assert await rogue.send(inits[21:], OTHER) == [None]
-
-
-@told(in_parties)
-async def test_what_the_draft_does_not_allow(parties: Parties):
-    rogue = RogueLeader(parties)
-    (init,) = await rogue.inits([3])
-    batch = dap.Extension(dap.LEADER_SELECTED_BATCH_ID, BATCH)
-    cases = {
-        "invalidAggregationParameter": (0, b"x", (batch,), (init,)),
-        "unsupportedExtension": (0, b"", (batch, dap.Extension(2, b"")), (init,)),
-        "invalidMessage": (0, b"", (), (init,)),
-    }
-    for name, about in cases.items():
-        body = dap.AggregationJobInitReq(*about).to_bytes()
-        answer = await rogue.ask("aggregation_jobs", dap.AggregationJobInitReq, body)
-        assert _problem(answer) == name
-    answer = await rogue.ask("aggregation_jobs/abc", dap.AggregationJobInitReq, b"")
-    assert _problem(answer) == "stepMismatch"
-    forged = VerifyInit(init.report_share, init.payload[:-1] + b"\xff")
-    assert await rogue.send([forged]) == [ReportFault.VDAF_VERIFY_ERROR]
-    assert await rogue.send([init]) == [None]  # it was not counted, and may still be
-
-
-@told(in_parties)
-async def test_whatever_comes_is_answered_without_a_trace_in_any_batch(parties: Parties):
-    """Random changes of a good job: nothing is counted but the reports that were left whole."""
-    rogue, chance = RogueLeader(parties), random.Random(4)
-    good = rogue.job(await rogue.inits(some_vectors(2)))
-    for _ in range(300):
-        changed = bytearray(good)
-        for _ in range(chance.randrange(1, 4)):
-            changed[chance.randrange(len(good))] = chance.randrange(256)
-        body = (
-            bytes(changed)[: chance.randrange(len(good) + 1)] if chance.random() < 0.3 else changed
+def test_a_batch_never_mixes_windows(tmp_path: Path):
+    async def story(parties: Parties) -> None:
+        rogue = RogueLeader(parties)
+        here, before = await rogue.inits([1, 2]), await rogue.inits([3], WINDOW - 1)
+        answer = await rogue.ask(
+            "aggregation_jobs", dap.AggregationJobInitReq, rogue.job([*here, *before])
         )
-        answer = await rogue.ask("aggregation_jobs", dap.AggregationJobInitReq, bytes(body))
-        assert answer.status_code in (200, 400), answer.text
-    answer = await rogue.ask("aggregation_jobs", dap.AggregationJobInitReq, good)
-    assert answer.status_code == 200
+        assert _problem(answer) == "batchInvalid"
+        assert await rogue.send(here) == [None, None]
+        assert await rogue.send(before) == [ReportFault.REPORT_DROPPED]
+        assert await rogue.send(before, OTHER) == [None]
+
+    told(story, tmp_path)
+
+
+def test_a_batch_is_of_one_plan(tmp_path: Path):
+    other = replace(PLAN, survey=Survey("others", PLAN.survey.questions))
+
+    async def story(parties: Parties) -> None:
+        await parties.publish(other)
+        rogue = RogueLeader(parties)
+        assert await rogue.send(await rogue.inits([1])) == [None]
+        inits = await rogue.inits([2], plan=other)
+        rogue.task = parties.leader.tasks[other.id]
+        answer = await rogue.ask("aggregation_jobs", dap.AggregationJobInitReq, rogue.job(inits))
+        assert (answer.status_code, _problem(answer)) == (400, "batchInvalid")
+        assert await rogue.send(inits, OTHER) == [None]
+
+    told(story, tmp_path)
+
+
+def test_a_share_is_given_out_for_exactly_one_crowd(tmp_path: Path):
+    async def story(parties: Parties) -> None:
+        rogue = RogueLeader(parties)
+        inits = await rogue.inits(some_vectors(22))
+        assert await rogue.send(inits[:19]) == [None] * 19
+        assert _problem(await rogue.share(BATCH, inits[:19], 19)) == "invalidBatchSize"
+        assert _problem(await rogue.share(OTHER, [], 0)) == "batchInvalid"
+        too_many = ReportFault.BATCH_COLLECTED
+        assert await rogue.send(inits[19:]) == [None, too_many, too_many]
+        assert _problem(await rogue.share(BATCH, inits[:19], 20)) == "batchMismatch"
+        assert _problem(await rogue.share(BATCH, inits[:20], 21)) == "batchMismatch"
+        answer = await rogue.share(BATCH, inits[:20], 20)
+        assert answer.status_code == 200
+        again = await rogue.share(BATCH, inits[:20], 20)
+        assert again.content == answer.content
+        assert again.headers["location"] == answer.headers["location"]
+        assert _problem(await rogue.share(BATCH, inits[:19], 20)) == "batchOverlap"
+        assert await rogue.send(inits[20:21]) == [too_many]
+        assert await rogue.send(inits[21:], OTHER) == [None]
+
+    told(story, tmp_path)
+
+
+def test_what_the_draft_does_not_allow(tmp_path: Path):
+    async def story(parties: Parties) -> None:
+        rogue = RogueLeader(parties)
+        (init,) = await rogue.inits([3])
+        batch = dap.Extension(dap.LEADER_SELECTED_BATCH_ID, BATCH)
+        cases = {
+            "invalidAggregationParameter": (0, b"x", (batch,), (init,)),
+            "unsupportedExtension": (0, b"", (batch, dap.Extension(2, b"")), (init,)),
+            "invalidMessage": (0, b"", (), (init,)),
+        }
+        for name, about in cases.items():
+            body = dap.AggregationJobInitReq(*about).to_bytes()
+            answer = await rogue.ask("aggregation_jobs", dap.AggregationJobInitReq, body)
+            assert _problem(answer) == name
+        answer = await rogue.ask("aggregation_jobs/abc", dap.AggregationJobInitReq, b"")
+        assert _problem(answer) == "stepMismatch"
+        metadata, public, _ = vars(init.report_share).values()
+        key = parties.helper.tasks[PLAN.id].keys[WINDOW].public
+        short = rogue.task.task.seal_input_share(Role.HELPER, key, metadata, public, bytes(63))
+        cut = VerifyInit(dap.ReportShare(metadata, public, short), init.payload)
+        assert await rogue.send([cut]) == [ReportFault.INVALID_MESSAGE]
+        forged = VerifyInit(init.report_share, init.payload[:-1] + b"\xff")
+        assert await rogue.send([forged]) == [ReportFault.VDAF_VERIFY_ERROR]
+        assert await rogue.send([init]) == [None]  # it was not counted, and may still be
+
+    told(story, tmp_path)
+
+
+def test_whatever_comes_is_answered_without_a_trace_in_any_batch(tmp_path: Path):
+    """Random changes of a good job: nothing is counted but the reports that were left whole."""
+
+    async def story(parties: Parties) -> None:
+        rogue, chance = RogueLeader(parties), random.Random(4)
+        good = rogue.job(await rogue.inits(some_vectors(2)))
+        for _ in range(300):
+            changed = bytearray(good)
+            for _ in range(chance.randrange(1, 4)):
+                changed[chance.randrange(len(good))] = chance.randrange(256)
+            body = (
+                bytes(changed)[: chance.randrange(len(good) + 1)]
+                if chance.random() < 0.3
+                else changed
+            )
+            answer = await rogue.ask("aggregation_jobs", dap.AggregationJobInitReq, bytes(body))
+            assert answer.status_code in (200, 400), answer.text
+        answer = await rogue.ask("aggregation_jobs", dap.AggregationJobInitReq, good)
+        assert answer.status_code == 200
+
+    told(story, tmp_path)
 
 
 def test_the_clock_decides_which_windows_are_open(tmp_path: Path):
@@ -190,4 +211,4 @@ def test_the_clock_decides_which_windows_are_open(tmp_path: Path):
         answer = await rogue.ask("aggregation_jobs", dap.AggregationJobInitReq, rogue.job(inits))
         assert _problem(answer) == "batchInvalid"
 
-    in_parties(story, tmp_path, clock=lambda: now[0])
+    told(story, tmp_path, clock=lambda: now[0])

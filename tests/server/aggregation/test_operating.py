@@ -23,6 +23,7 @@ from shoal.server.doctor.examine import examine
 from shoal.server.leader import store as leader_store
 from shoal.server.leader.store import LeaderStore
 from shoal.server.storage.key_file import EXCHANGE_FILE
+from tests.server.aggregation.test_batches import collected, told
 from tests.server.aggregation.world import (
     HELPER,
     LEADER,
@@ -30,14 +31,17 @@ from tests.server.aggregation.world import (
     PLAN,
     WEEK,
     Parties,
-    in_parties,
     some_vectors,
     sums,
 )
-from tests.server.store_help import told
 
 OTHER = replace(PLAN, survey=replace(PLAN.survey, name="other features"))
 URLS = {"leader": LEADER, "helper": HELPER, "analyst": "https://analyst.example"}
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader_service, "_PAUSE", 0.01)
 
 
 def replace_by_backup(folder: Path, role: str, clock: Callable[[], float]) -> None:
@@ -66,7 +70,11 @@ def test_a_restored_aggregator_counts_no_report_again(tmp_path: Path, role: str)
     async def before(parties: Parties) -> list[bytes]:
         uploads = await parties.reports(vectors)
         await parties.deliver(uploads)
-        await parties.until_full()
+        for party in (parties.leader, parties.helper):
+            for _ in range(3000):
+                if [one["state"] for one in await parties.batches(party)] == ["full"]:
+                    break
+                await asyncio.sleep(0.01)
         save(tmp_path, role, clock)
         return uploads
 
@@ -85,14 +93,16 @@ def test_a_restored_aggregator_counts_no_report_again(tmp_path: Path, role: str)
         now[0] += 2 * WEEK  # the first window that the restored one takes
         for party in (parties.leader, parties.helper):
             await party.service.in_store(party.sweep)
-        await parties.count_crowd(vectors)
+        await parties.deliver(await parties.reports(vectors))
+        (release,) = await collected(parties, 1)
+        assert release["by_bit"] == sums(vectors)
 
     def clock() -> float:
         return now[0]
 
-    uploads = in_parties(before, tmp_path, clock)
+    uploads = told(before, tmp_path, clock)
     replace_by_backup(tmp_path, role, clock)
-    in_parties(after, tmp_path, clock)
+    told(after, tmp_path, clock)
 
 
 def test_a_restored_analyst_does_not_store_its_last_batch_again(tmp_path: Path):
@@ -106,7 +116,7 @@ def test_a_restored_analyst_does_not_store_its_last_batch_again(tmp_path: Path):
             return await run(work, *about)
 
         setattr(analyst._thread, "run", interrupted)  # noqa: B010
-        await parties.collected(1)
+        await collected(parties, 1)
         save(tmp_path, "analyst")
 
     async def after(parties: Parties) -> None:
@@ -117,58 +127,96 @@ def test_a_restored_analyst_does_not_store_its_last_batch_again(tmp_path: Path):
         waiting = "SELECT count(*) FROM collections WHERE response IS NOT NULL"
         assert connection.execute(waiting).fetchone() == (0,)  # it was seen, and ended
 
-    in_parties(before, tmp_path)
+    told(before, tmp_path)
     replace_by_backup(tmp_path, "analyst", lambda: NOW)
-    in_parties(after, tmp_path)
+    told(after, tmp_path)
 
 
-@told(in_parties)
-async def test_a_full_batch_of_a_closed_plan_is_collected(parties: Parties):
+def test_a_full_batch_of_a_closed_plan_is_collected(tmp_path: Path):
     vectors = some_vectors(20)
-    late = (await parties.reports([1]))[0]
-    await parties.deliver(await parties.reports(vectors))
-    await parties.until_full()
-    for party in (parties.helper, parties.leader):
-        assert await party.close_plan(PLAN.id, by="operator")
-    answer = await parties.upload(late)
-    assert (answer.status_code, answer.json()["title"]) == (
-        410,
-        "The plan accepts no more reports.",
-    )
-    (release,) = await parties.collected(1)
-    assert release["by_bit"] == sums(vectors)
+
+    async def story(parties: Parties) -> None:
+        late = (await parties.reports([1]))[0]
+        await parties.deliver(await parties.reports(vectors))
+        for party in (parties.helper, parties.leader):
+            for _ in range(3000):
+                if [one["state"] for one in await parties.batches(party)] == ["full"]:
+                    break
+                await asyncio.sleep(0.01)
+            assert await party.close_plan(PLAN.id, by="operator")
+        answer = await parties.upload(late)
+        assert (answer.status_code, answer.json()["title"]) == (
+            410,
+            "The plan accepts no more reports.",
+        )
+        (release,) = await collected(parties, 1)
+        assert release["by_bit"] == sums(vectors)
+
+    told(story, tmp_path)
 
 
-@told(in_parties)
-async def test_a_plan_that_the_helper_does_not_know_does_not_stop_others(parties: Parties):
+def test_a_full_batch_that_nobody_collects_ends_at_its_deadline(tmp_path: Path):
+    now = [NOW]
+
+    async def story(parties: Parties) -> None:
+        leader = parties.leader
+        await parties.deliver(await parties.reports(some_vectors(20)))
+        for days, state in ((0, "full"), (2, "full"), (3, "discarded")):
+            now[0] = NOW + days * 86_400
+            for _ in range(3000):
+                await leader.service.in_store(leader.sweep)
+                if [one["state"] for one in await parties.batches(leader)] == [state]:
+                    break
+                await asyncio.sleep(0.01)
+            else:
+                raise AssertionError(f"after {days} days it is not {state}")
+        kept = "SELECT count(*) FROM batches WHERE content IS NOT NULL"
+        assert leader.store.database.connection.execute(kept).fetchone() == (0,)
+
+    told(story, tmp_path, clock=lambda: now[0], deadline_days=3)
+
+
+def test_a_plan_that_the_helper_does_not_know_does_not_stop_others(tmp_path: Path):
     vectors = some_vectors(20)
-    await parties.publish(OTHER)
-    uploads = await parties.reports(vectors, OTHER)
-    await parties.helper.close_plan(OTHER.id, by="operator")
-    for one in uploads:
-        assert (await parties.upload(one, plan=OTHER)).status_code == 200
-    await parties.count_crowd(vectors)
+
+    async def story(parties: Parties) -> None:
+        await parties.publish(OTHER)
+        uploads = await parties.reports(vectors, OTHER)
+        await parties.helper.close_plan(OTHER.id, by="operator")
+        for one in uploads:
+            assert (await parties.upload(one, plan=OTHER)).status_code == 200
+        await parties.deliver(await parties.reports(vectors))
+        (release,) = await collected(parties, 1)
+        assert release["by_bit"] == sums(vectors)
+
+    told(story, tmp_path)
 
 
-@told(in_parties)
-async def test_a_batch_that_the_helper_lost_is_discarded_and_the_next_collected(parties: Parties):
+def test_a_batch_that_the_helper_lost_is_discarded_and_the_next_collected(tmp_path: Path):
     vectors = some_vectors(40)
-    await parties.deliver(await parties.reports(vectors[:20]))
-    await parties.until_full(parties.helper)
 
-    def lose() -> None:
+    async def story(parties: Parties) -> None:
+        await parties.deliver(await parties.reports(vectors[:20]))
+        for _ in range(3000):
+            if [one["state"] for one in await parties.batches(parties.helper)] == ["full"]:
+                break
+            await asyncio.sleep(0.01)
+
+        def lose() -> None:
+            store = parties.helper.store
+            plan = store._plans.get(PLAN.id)
+            assert plan is not None
+            plan.end(1, "discarded")
+
         store = parties.helper.store
-        plan = store._plans.get(PLAN.id)
-        assert plan is not None
-        plan.end(1, "discarded")
+        await parties.helper.service.in_store(store.database.run, "lose a batch", lose)
+        await parties.deliver(await parties.reports(vectors[20:]))
+        (release,) = await collected(parties, 1)
+        assert release["by_bit"] == sums(vectors[20:])
+        states = [one["state"] for one in await parties.batches(parties.leader)]
+        assert states[:2] == ["discarded", "collected"]
 
-    store = parties.helper.store
-    await parties.helper.service.in_store(store.database.run, "lose a batch", lose)
-    await parties.deliver(await parties.reports(vectors[20:]))
-    (release,) = await parties.collected(1)
-    assert release["by_bit"] == sums(vectors[20:])
-    states = [one["state"] for one in await parties.batches(parties.leader)]
-    assert states[:2] == ["discarded", "collected"]
+    told(story, tmp_path)
 
 
 @pytest.mark.parametrize("role", ["leader", "helper", "analyst"])
@@ -176,7 +224,7 @@ def test_the_doctor_knows_the_party(tmp_path: Path, role: str):
     async def story(parties: Parties) -> None:
         return None
 
-    in_parties(story, tmp_path)
+    told(story, tmp_path)
     findings = {one.check: one for one in examine(tmp_path / role, environment={})}
     assert findings["settings"].verdict == "ok"
     assert findings["data"].verdict == "ok", findings["data"].sentence
@@ -188,43 +236,63 @@ def test_the_doctor_knows_the_party(tmp_path: Path, role: str):
     assert wrong["settings"].way_out == f"Fix the settings; see shoal {way} -h."
 
 
-@told(in_parties)
-async def test_a_job_that_fails_does_not_stop_other_windows(parties: Parties):
+def test_notices_of_aggregators_name_no_pages(tmp_path: Path):
+    """They have batches, not crowds: a sweep must not look for crowds that expire."""
+
+    async def story(parties: Parties) -> None:
+        for party in (parties.leader, parties.helper):
+            assert (party.crowd_columns, party.has_pages) == (None, False)
+
+    told(story, tmp_path)
+
+
+def test_a_job_that_fails_does_not_stop_other_windows(tmp_path: Path):
     vectors = some_vectors(20)
-    way, stuck = parties.to_helper.ask, await parties.reports([5], window=int(NOW // WEEK) - 1)
 
-    def refusing(method: str, path: str, body: bytes | None, headers: Any) -> PeerReply:
-        (report,) = UploadRequest.from_bytes(stuck[0]).reports
-        if body is not None and report.report_metadata.report_id in body:
-            tried.append(body)
-            raise TransportError("this job never succeeds.")
-        return way(method, path, body, headers)
+    async def story(parties: Parties) -> None:
+        way, stuck = parties.to_helper.ask, await parties.reports([5], window=int(NOW // WEEK) - 1)
 
-    tried: list[bytes] = []
-    setattr(parties.to_helper, "ask", refusing)  # noqa: B010
-    await parties.deliver(stuck)
-    await parties.until(lambda: len(tried) > 1, "the job was tried again")
-    await parties.count_crowd(vectors)
+        def refusing(method: str, path: str, body: bytes | None, headers: Any) -> PeerReply:
+            (report,) = UploadRequest.from_bytes(stuck[0]).reports
+            if body is not None and report.report_metadata.report_id in body:
+                tried.append(body)
+                raise TransportError("this job never succeeds.")
+            return way(method, path, body, headers)
+
+        tried: list[bytes] = []
+        setattr(parties.to_helper, "ask", refusing)  # noqa: B010
+        await parties.deliver(stuck)
+        await parties.until(lambda: len(tried) > 1, "the job was tried again")
+        await parties.deliver(await parties.reports(vectors))
+        (release,) = await collected(parties, 1)
+        assert release["by_bit"] == sums(vectors)
+
+    told(story, tmp_path)
 
 
-@told(in_parties)
-async def test_a_collection_job_that_is_deleted_takes_no_batch_with_it(parties: Parties):
+def test_a_collection_job_that_is_deleted_takes_no_batch_with_it(tmp_path: Path):
     vectors = some_vectors(20)
-    leader = parties.leader
-    ask_for_share = leader._ask_for_share
 
-    def interrupted(one: Any) -> Any:
-        share = ask_for_share(one)
-        deleted.append(one.name)
-        if len(deleted) == 1:
-            store = leader.store
-            leader.service.wait_for_store(store.forget_collection, PLAN.id, one.name)
-        return share
+    async def story(parties: Parties) -> None:
+        leader = parties.leader
+        ask_for_share = leader._ask_for_share
 
-    deleted: list[bytes] = []
-    setattr(leader, "_ask_for_share", interrupted)  # noqa: B010
-    await parties.count_crowd(vectors)
-    assert len(set(deleted)) == 2
+        def interrupted(one: Any) -> Any:
+            share = ask_for_share(one)
+            deleted.append(one.name)
+            if len(deleted) == 1:
+                store = leader.store
+                leader.service.wait_for_store(store.forget_collection, PLAN.id, one.name)
+            return share
+
+        deleted: list[bytes] = []
+        setattr(leader, "_ask_for_share", interrupted)  # noqa: B010
+        await parties.deliver(await parties.reports(vectors))
+        (release,) = await collected(parties, 1)
+        assert release["by_bit"] == sums(vectors)
+        assert len(set(deleted)) == 2
+
+    told(story, tmp_path)
 
 
 def test_a_leader_waits_for_the_sweep_when_a_window_has_ended(
@@ -241,20 +309,23 @@ def test_a_leader_waits_for_the_sweep_when_a_window_has_ended(
         assert not await parties.leader._aggregate_some()
 
     monkeypatch.setattr(leader_service.Leader, "_aggregate", nothing)
-    in_parties(story, tmp_path, clock=lambda: now[0])
+    told(story, tmp_path, clock=lambda: now[0])
 
 
-@told(in_parties)
-async def test_a_job_is_never_too_large_for_the_helper(
-    monkeypatch: pytest.MonkeyPatch, parties: Parties
-):
+def test_a_job_is_never_too_large_for_the_helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     vectors, largest = some_vectors(20), 3 * Task(PLAN).report_bytes
     monkeypatch.setattr(leader_store, "LARGEST_JOB", largest)
-    await parties.count_crowd(vectors)
-    sent = parties.to_helper.requests
-    jobs = [len(body or b"") for _, path, body in sent if path.endswith("n_jobs")]
-    assert jobs
-    assert max(jobs) <= largest
+
+    async def story(parties: Parties) -> None:
+        await parties.deliver(await parties.reports(vectors))
+        (release,) = await collected(parties, 1)
+        assert release["by_bit"] == sums(vectors)
+        sent = parties.to_helper.requests
+        jobs = [len(body or b"") for _, path, body in sent if path.endswith("n_jobs")]
+        assert jobs
+        assert max(jobs) <= largest
+
+    told(story, tmp_path)
 
 
 def test_a_long_queue_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -284,19 +355,24 @@ def test_a_long_queue_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest
         assert await in_store(steps, store) < before + 50
 
     monkeypatch.setattr(leader_service.Leader, "_aggregate", nothing)
-    in_parties(story, tmp_path)
+    told(story, tmp_path)
 
 
-@told(in_parties)
-async def test_another_status_of_success_is_one_too(parties: Parties):
+def test_another_status_of_success_is_one_too(tmp_path: Path):
     """DAP lets a server choose it: others answer 201 where something was created."""
     vectors = some_vectors(20)
-    for way in (parties.to_helper, parties.to_leader):
-        ask = way.ask
 
-        def created(*about: Any, ask: Any = ask) -> PeerReply:
-            reply: PeerReply = ask(*about)
-            return reply._replace(status=201) if reply.status == 200 else reply
+    async def story(parties: Parties) -> None:
+        for way in (parties.to_helper, parties.to_leader):
+            ask = way.ask
 
-        setattr(way, "ask", created)  # noqa: B010
-    await parties.count_crowd(vectors)
+            def created(*about: Any, ask: Any = ask) -> PeerReply:
+                reply: PeerReply = ask(*about)
+                return reply._replace(status=201) if reply.status == 200 else reply
+
+            setattr(way, "ask", created)  # noqa: B010
+        await parties.deliver(await parties.reports(vectors))
+        (release,) = await collected(parties, 1)
+        assert release["by_bit"] == sums(vectors)
+
+    told(story, tmp_path)

@@ -159,6 +159,8 @@ class Task:
         content = PlaintextInputShare.from_bytes(secret.open(info, aad, ciphertext))
         if content.private_extensions or metadata.public_extensions:
             raise ReportError("the report has extensions, of which none is known.")
+        if len(content.payload) != self.prio3.input_share_size(role - Role.LEADER):
+            raise ReportError("the input share has a wrong length.")
         return content.payload
 
     # Aggregate shares: from an aggregator to the collector

@@ -68,9 +68,6 @@ class DapProblem(Problem):
 
 INVALID_MESSAGE = DapProblem(400, "invalidMessage", "The message cannot be parsed.")
 UNRECOGNIZED_TASK = DapProblem(404, "unrecognizedTask", "There is no such task here.")
-UNRECOGNIZED_JOB = DapProblem(
-    404, "unrecognizedAggregationJob", "There is no such aggregation job here."
-)
 STEP_MISMATCH = DapProblem(
     400, "stepMismatch", "Prio3 has one step: an aggregation job is not continued."
 )
@@ -221,14 +218,6 @@ class DapEndpoint:
 def digest_of(request: DapRequest, content: bytes) -> bytes:
     """Return the digest by which a request to a task is recognized when it comes again."""
     return hashlib.sha256(bytes.fromhex(request.plan_id) + content).digest()
-
-
-def digest_in(request: DapRequest, unknown: Problem) -> bytes:
-    """Return the digest that names a resource."""
-    digest = bytes_of(request.name, hashlib.sha256().digest_size)
-    if digest is None:
-        raise Refusal(unknown)
-    return digest
 
 
 def location(request: DapRequest, name: bytes) -> str:

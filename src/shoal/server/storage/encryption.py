@@ -37,6 +37,7 @@ Kind = Literal["crowd", "window", "hpke"]
 Generation = bytes | None
 """The name of a key; None is the name of having none."""
 
+_CUT_SHORT = b""
 _NONE, _MARK = "-", "="
 _SALT = 16
 
@@ -168,7 +169,8 @@ class FileKey:
         """Refuse a database, or one without its log, that is not of the file's generation."""
         if not self._by_generation:
             return
-        if self._generation() not in self._by_generation or without_log not in self._unlogged:
+        is_known = without_log in (*self._unlogged, _CUT_SHORT)
+        if self._generation() not in self._by_generation or not is_known:
             raise InputError(
                 f"{NAME} or its log is older than {self._path}, or of other data; {_WAY_OUT}"
             )
@@ -217,13 +219,22 @@ _WAY_OUT = (
 
 
 def generation_without_log(path: Path) -> Generation:
-    """Return the generation of a database file without its log; None without our tables."""
+    """Return the generation of a database file without its log; None without our tables.
+
+    A process that was killed while it emptied the log leaves a file that lacks some pages. Only
+    with its log it is whole, and alone it has no generation that could be read.
+    """
     if not path.exists():
         return None
     with closing(
         sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)
     ) as connection:
-        return _generation(connection) if version_of(connection) == VERSION else None
+        try:
+            return _generation(connection) if version_of(connection) == VERSION else None
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_CORRUPT:
+                raise
+            return _CUT_SHORT
 
 
 def _generation(connection: SqlConnection) -> Generation:

@@ -212,6 +212,19 @@ def test_the_published_figures():
         assert round(kinds.sigma_if_both_add, 2) == 3.96
 
 
+def test_flips_that_remain_are_part_of_both_kinds():
+    """With a floor of epsilon 4 as for flips alone: its sigma is that of the plan."""
+    made = plan(CHOICE, **WISH, **DAP, noise="aggregators", local_epsilon=4)
+    alone = plan(CHOICE, **WISH, **DAP, local_epsilon=4)
+    kinds = both_kinds(made)
+    assert kinds is not None
+    assert kinds.q == float(alone.q)
+    assert kinds.local_epsilon <= 4
+    assert kinds.sigma_if_both_add == pytest.approx(made.certificate().sigma)
+    assert kinds.sigma == pytest.approx(alone.certificate().sigma)
+    assert kinds.sigma < kinds.sigma_if_one_adds < kinds.sigma_if_both_add
+
+
 def test_the_kind_with_less_noise_is_chosen():
     few = plan(CHOICE, **WISH, **DAP, noise="aggregators").noise
     many = Survey("f", (Flags("x", tuple(f"{j}" for j in range(100))),))

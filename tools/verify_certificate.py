@@ -6,7 +6,7 @@ Needs python-flint, and no code of Shoal. Exit code 0: the claim is proven (acce
 answer, and whichever answer x one changes to x', P_x'[event] <= e^epsilon P_x[event] + delta for
 every event of what is seen: all reports without senders (view reports), or how many reports set
 each bit (view counts). `domain` lists blocks: bits, and the fewest and most that an answer sets.
-Exactly these decimals are verified, delta up to a factor 1 + SLACK, and the epsilon of `local`.
+These decimals are verified, `local` too; delta, or `proven` if smaller, up to a factor 1 + SLACK.
 *Covered.* Flags, exactly k and at most k of K bits, several blocks; several reports of a person. In
 the view counts also releases with fresh flips, cohorts, leader and helper with a `max_weight`.
 *Declined*: noise of aggregators, whole reports with cohorts or several releases, too many terms.
@@ -120,7 +120,7 @@ def blanket(blocks, n, q, epsilon, target):
             if high <= target or low > target:
                 break
         ends.append((low, high))
-    return tuple(map(max, *ends, ends[0]))
+    return tuple(map(max, *ends, ends[0])) if all(x >= 0 for x in sum(ends, ())) else (ZERO, arb(1))
 
 
 def stop_loss(atoms, n, kappa):  # bounds of E[(Y_1 + ... + Y_n)_+] / n; s is kappa / c
@@ -244,10 +244,9 @@ def bounds(claim):
     valid = 0 < q <= 0.5 and epsilon >= 0 <= delta <= 1 and {int} == {*map(type, whole)} and blocks
     if not (valid and min(whole) > 0 and t <= n and all(0 <= a <= b <= k for k, a, b in blocks)):
         raise ValueError("a number is out of range")
-    kind = {"reports": not dropped and cohorts == releases == 1}
-    kind["counts"] = not dropped or cohorts == 1
+    other = {"reports": dropped or cohorts * releases > 1, "counts": dropped and cohorts > 1}
     noise, method = (claim["parties"] or {}).get("noise"), claim["proven"]["method"]
-    if noise or not kind[view] or method not in METHODS:
+    if noise or other[view] or method not in METHODS:
         raise NotImplementedError("this kind of plan is not covered")
     epsilon, lam = epsilon / reports, ball(epsilon / reports).exp()
     reach = (max(min(u, 2 * k - u) for u in range(2 * a, 2 * b + 1)) for k, a, b in blocks)
@@ -286,6 +285,7 @@ def main(path):
     try:
         with open(path, encoding="utf-8") as file:
             claim = json.load(file, parse_float=Fraction, object_pairs_hook=fields)
+        claim["delta"] = min([claim["delta"], *claim["proven"].get("delta", [])[1:]])
         accepted = (high := bounds(claim)[1]) <= ball(claim["delta"] * (1 + SLACK))
         if not accepted and claim["proven"]["method"] == METHODS[-1]:
             raise NotImplementedError("one blanket does not confirm it")

@@ -10,12 +10,15 @@ import pytest
 import shoal
 from shoal.cli import run
 from shoal.cli.audit import crowd_in_words
-from shoal.errors import InputError
+from shoal.errors import InputError, PrivacyRefusal
+from shoal.planning import certificate as certificates
 from shoal.planning.certificate import certify
 from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.plan import Promise
+from shoal.protocol.plan import Aggregators, Memory, Promise, ShareNoise
 from shoal.theory.brackets import Bracket
 from shoal.theory.proven import Proven
+
+URLS = ("https://a.example", "https://b.example")
 
 
 def flags(count):
@@ -48,7 +51,7 @@ def test_crowd_of_one_is_the_local_pair():
 
 
 def test_colluders_make_the_crowd_smaller():
-    certificate = certify(flags(2), q="0.1", crowd_size=10_000)
+    certificate = certify(flags(5), q="0.2147", crowd_size=10_000)
     fewer = certificate.with_colluders(5000)
     assert fewer.crowd_size == 5000
     assert fewer.delta(epsilon=1).low > certificate.delta(epsilon=1).high
@@ -67,6 +70,19 @@ def test_a_colluder_tells_all_that_they_sent():
     with pytest.raises(InputError):
         certificate.with_colluders(334)
     assert any("smaller by 3 t." in line for line in certificate.assumptions)
+
+
+def test_memory_and_cohorts_are_not_certified():
+    """A device that remembers a vector keeps its cohort, and N reports are no crowd of N then."""
+    memory = Memory(FlipProbability(1, 3), FlipProbability(1, 3))
+    words = shoal.Survey("t", (shoal.Text("word", 16, 1, 4),))
+    promise = Promise("proven", "1", "1e-6")
+    for survey, cohorts in ((words, None), (flags(2), 4)):
+        made = shoal.Plan(survey, memory.q, promise, 10**5, cohorts=cohorts, memory=memory)
+        with pytest.raises(PrivacyRefusal, match="splits the crowd"):
+            certify(made)
+    with pytest.raises(PrivacyRefusal, match="share permanent flips"):
+        certify(shoal.Plan(flags(2), memory.q, promise, 10**5, 2, memory=memory))
 
 
 def test_sigma_gain_and_fakes_by_hand():
@@ -169,7 +185,7 @@ def test_bad_usage_exits_2(command, capsys):
 
 def test_several_reports_per_person_are_counted():
     """Group privacy, by the formula: replace them one after another."""
-    plan = shoal.plan(flags(2), crowd_size=10_000, epsilon="1", delta="1e-6")
+    plan = shoal.plan(flags(5), crowd_size=10_000, epsilon="1", delta="1e-6")
     several = replace(plan, max_reports_per_person=3)
     single = certify(plan).delta(epsilon=0.5).high
     expected = single * sum(math.exp(0.5 * i) for i in range(3))
@@ -198,7 +214,7 @@ def test_the_parts_of_an_epsilon_are_not_more_than_it(reports, monkeypatch):
 
 
 def test_an_honest_fraction_needs_more_reports():
-    plan = shoal.plan(flags(2), crowd_size=10_000, epsilon="1", delta="1e-6")
+    plan = shoal.plan(flags(5), crowd_size=10_000, epsilon="1", delta="1e-6")
     half = replace(plan, honest_fraction="0.3")
     assert half.reports_needed == 33_334
     assert any("0.3" in assumption for assumption in certify(half).assumptions)
@@ -229,10 +245,21 @@ class TestRigorous:
         agreed = shoal.plan(flags(1), crowd_size=100, epsilon=1, delta="1e-3", view="counts")
         assert agreed.certificate(rigorous=True).delta(epsilon=1).high <= 1e-3
 
-    def test_other_kinds_are_an_error(self):
+    def test_texts_in_cohorts_have_one(self):
         text = shoal.Survey("s", (shoal.Text("t", 16, 2, 4),))
-        certificate = certify(text, q="0.2", crowd_size=100, rigorous=True)
-        with pytest.raises(InputError, match="not possible here: this kind of plan"):
+        usual, rigorous = (
+            certify(text, q="0.2", crowd_size=100, rigorous=one).delta(epsilon=3)
+            for one in (False, True)
+        )
+        assert rigorous.high == pytest.approx(usual.high, rel=2e-4)
+
+    def test_other_kinds_are_an_error(self):
+        parties = Aggregators(*URLS, 2, noise=ShareNoise("gaussian", "60000"))
+        certificate = replace(
+            certify(flags(2), q="0.2", crowd_size=100, view="counts", rigorous=True),
+            parties=parties,
+        )
+        with pytest.raises(InputError, match="not possible here: a sum has too many terms"):
             certificate.delta(epsilon=1)
         with pytest.raises(InputError, match="about one release"):
             certify(flags(1), q="0.2", crowd_size=100, rigorous=True).compose(2)
@@ -246,12 +273,33 @@ class TestRigorous:
         assert run([*words, "--rigorous", "--releases", "2"]) == 2
         assert "one release" in capsys.readouterr().err
 
-    def test_a_plan_of_adapted_blankets_is_not_confirmed(self, tmp_path, capsys):
-        """Its promise holds, so nobody may read that it is broken."""
+    @pytest.mark.parametrize(
+        ("method", "more"),
+        [
+            pytest.param("adapted blankets", {}, marks=pytest.mark.slow),
+            (
+                "noise of one aggregator",
+                {
+                    "view": "counts",
+                    "window": "1w",
+                    "leader": URLS[0],
+                    "helper": URLS[1],
+                    "noise": "gaussian",
+                },
+            ),
+        ],
+    )
+    def test_what_the_verifier_declines_is_confirmed(self, method, more, tmp_path, capsys):
         path = str(tmp_path / "plan.json")
-        shoal.plan(flags(3), crowd_size=1000, epsilon=1, delta="1e-6").write(path)
-        assert run(["audit", path]) == 0
-        assert "adapted blankets" in capsys.readouterr().out
+        shoal.plan(flags(3), crowd_size=1000, epsilon=1, delta="1e-6", **more).write(path)
+        assert run(["audit", path, "--rigorous"]) == 0
+        assert f"({method}, in ball arithmetic)" in " ".join(capsys.readouterr().out.split())
+
+    def test_what_is_not_confirmed_may_still_hold(self, tmp_path, capsys, monkeypatch):
+        """The usual engine confirms the promise, so nobody may read that it is broken."""
+        path = str(tmp_path / "plan.json")
+        shoal.plan(flags(2), crowd_size=1000, epsilon=1, delta="1e-6").write(path)
+        monkeypatch.setattr(certificates, "rigorous_delta", lambda claim: Bracket(0.0, 2e-6))
         assert run(["audit", path, "--rigorous"]) == 3
         shown, error = capsys.readouterr()
         assert "not keep its promise" not in shown

@@ -270,6 +270,21 @@ def test_a_matrix_of_whole_numbers_of_numpy():
         assert all(type(a.first.numerator) is int for a in made.pairs[0].atoms)
 
 
+def test_numbers_of_numpy_are_those_of_python():
+    some, half, quarter = np.int64(4), np.float32(0.5), np.float64(0.25)
+    for make, numpys, plain in (
+        (flags, (some, quarter), (4, 0.25)),
+        (k_ary, (some, half), (4, 0.5)),
+        (unary, (some, half, quarter), (4, 0.5, 0.25)),
+    ):
+        make.cache_clear()
+        made: Any = make(*numpys)
+        make.cache_clear()
+        usual: Any = make(*plain)
+        assert [pair.atoms for pair in made.pairs] == [pair.atoms for pair in usual.pairs]
+        assert made.epsilon_0 == usual.epsilon_0
+
+
 def test_logarithms_of_fractions_of_any_size():
     rng = random.Random(2)
     for _ in range(300):

@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from flint import arb
 
 from shoal import Choice, Flags, Survey
 from shoal.planning.bounds import Overflow
@@ -24,7 +25,7 @@ from shoal.theory.rigorous import verifier
 from tests.requirements import ROOT
 
 TOOL = ROOT / "tools" / "verify_certificate.py"
-CERTIFICATES = 200
+CERTIFICATES, ZERO = 200, arb(0)
 LESS = 1.01
 """A tampered certificate claims a delta that is at least this factor too small."""
 KINDS = ("flags", "choice", "at most", "several", "one bit", "counts", "shares", "person")
@@ -235,6 +236,19 @@ class TestTool:
         claim = {**document(0), "proven": {"method": "adapted blankets"}}
         assert verdict(claim, tmp_path) == 0
         assert verdict({**claim, "delta": 0.5 * claim["delta"]}, tmp_path) == 2
+
+    def test_a_smaller_proven_number_is_verified_too(self, tmp_path: Path):
+        claim, method = document(0), document(0)["proven"]["method"]
+        for high, code in ((claim["delta"], 0), (0.98 * claim["delta"], 1), (-1.0, 2)):
+            proven = {"delta": [0.0, high], "method": method}
+            assert verdict({**claim, "proven": proven}, tmp_path) == code
+
+    def test_a_sum_that_is_not_finite_proves_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        for nothing in (arb("nan"), arb(-1)):
+            monkeypatch.setattr(verifier(), "stop_loss", lambda *about, n=nothing: (ZERO, n))
+            assert verdict(document(0), tmp_path) == 1
 
     def test_a_false_local_epsilon_is_refused(self, tmp_path: Path):
         claim = document(0)

@@ -286,8 +286,7 @@ class Certificate(Displayed):
             enclosed = rigorous_delta(self._claim(epsilon, usual.delta.high, usual.method))
         except NotCoveredError as reason:
             raise InputError(f"a rigorous certificate is not possible here: {reason}.") from reason
-        one_blanket = usual.method == "adapted blankets"  # those are not enclosed
-        return Proven(enclosed, "blanket" if one_blanket else usual.method)
+        return Proven(enclosed, usual.method)
 
     @property
     def _usual(self) -> Certificate:

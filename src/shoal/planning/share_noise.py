@@ -240,19 +240,23 @@ def both_kinds(plan: Plan) -> BothKinds | None:
         return None
     epsilon, delta = float(promise.epsilon), float(promise.delta or 0)
     noise, q = plan.noise, float(plan.q)
+    floor = float(NO_FLIPS) if noise is None else q  # of the flips beside noise
     if noise is not None:
         q = CountsBound(survey.differing_bits).q(people, epsilon, delta * (1.0 - PART_OF_DELTA))
-        q = float(FlipProbability.at_least(min(q, 0.5)))
+        q = max(float(FlipProbability.at_least(min(q, 0.5))), floor)
     else:
         every = Overflow.of(survey, survey.bits)
         with suppress(PlanError):  # the scale is too large, or too small, for a plan
             noise = choose_noise(survey.differing_bits, every, 0.25, epsilon, delta)
-    one, is_possible = math.inf if noise is None else sigma_of(noise), q < 0.5
+    one = math.inf
+    if noise is not None and floor < 0.5:
+        one = sigma_of(noise) / (1.0 - 2.0 * floor)
+    flips, is_possible = count_sigma(people, floor), q < 0.5
     return BothKinds(
         q if is_possible else None,
         count_sigma(people, q),
         round_up(local_epsilon(survey.differing_bits, q)),
         noise,
-        one,
-        math.sqrt(2.0) * one,
+        math.hypot(flips, one),
+        math.hypot(flips, math.sqrt(2.0) * one),
     )

@@ -136,7 +136,7 @@ def flags(L: int, q: float) -> Channel:
             f"flags need a whole L >= 1 and q in [0, 1/2], got L={L} and q={q}."
             " If you have RAPPOR's f, use q = f / 2."
         )
-    lie = Fraction(q)
+    L, lie = int(L), _exact(q)
     truth = 1 - lie
     second = [math.comb(L, i) * truth**i * lie ** (L - i) for i in range(L + 1)]
     first = second[::-1]
@@ -211,7 +211,7 @@ def unary(L: int, p: float, q: float) -> Channel:
     name = f"one of {L} options as bits, p = {p:g}, q = {q:g}"
     if p == q:
         return Channel(name, (), ())
-    hit, miss = Fraction(p), Fraction(q)
+    L, hit, miss = int(L), _exact(p), _exact(q)
     if symmetric := 0.0 < q < 0.5 and p < 1.0 and (p == 1.0 - q or q == 1.0 - p):
         q = float(min(miss, 1 - hit))
         hit, miss = 1 - Fraction(q), Fraction(q)

@@ -1,5 +1,5 @@
 /* Field arithmetic and TurboSHAKE128 for Prio3 (draft-irtf-cfrg-vdaf-20, sections 6.1 and 6.2).
- * `protocol/vdaf/field.py` and `xof.py` call these; where they are missing, Python does the same
+ * `protocol/vdaf/field.py` calls these; where they are missing, Python does the same
  * work, and the tests hold both to the same bytes.
  *
  * A vector is what is sent: elements of 8 bytes (Field64) or 16 bytes (Field128), least significant

@@ -30,6 +30,7 @@ from tests.server.aggregation.world import (
     WEEK,
     Parties,
     ask,
+    in_parties,
     some_vectors,
     sums,
 )
@@ -38,32 +39,9 @@ from tests.server.postgres_help import needs_postgres, the_server
 Story = Callable[[Parties], Awaitable[Any]]
 
 
-def told(story: Story, folder: Path, clock: Callable[[], float] = lambda: NOW, **more: Any) -> Any:
-    async def inside() -> Any:
-        async with Parties(folder, clock, **more) as parties:
-            await parties.publish()
-            return await story(parties)
-
-    return asyncio.run(inside())
-
-
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leader_service, "_PAUSE", 0.01)
-
-
-async def collected(parties: Parties, count: int) -> list[dict[str, Any]]:
-    """Collect until there are so many releases, and return them."""
-    store, in_store = parties.analyst.store, parties.analyst.service.in_store
-    for _ in range(3000):
-        await parties.analyst.collect_plan(PLAN)
-        numbers = await in_store(store.released_numbers, PLAN.id, 100)
-        if len(numbers) >= count:
-            contents = [await in_store(store.release, PLAN.id, one) for one in sorted(numbers)]
-            return [json.loads(one) for one in contents if one is not None]
-        await asyncio.sleep(0.02)
-    about = [await parties.batches(one) for one in (parties.leader, parties.helper)]
-    raise AssertionError(f"nothing was collected: {about}")
 
 
 def test_a_crowd_is_collected_and_nothing_else(tmp_path: Path):
@@ -71,7 +49,7 @@ def test_a_crowd_is_collected_and_nothing_else(tmp_path: Path):
 
     async def story(parties: Parties) -> None:
         await parties.deliver(await parties.reports(vectors))
-        (release,) = await collected(parties, 1)
+        (release,) = await parties.collected(1)
         assert release["reports"] == 20
         assert release["by_bit"] == sums(vectors[:20])
         await parties.analyst.collect_plan(PLAN)
@@ -81,7 +59,7 @@ def test_a_crowd_is_collected_and_nothing_else(tmp_path: Path):
             assert first == "collected"
             assert "full" not in others
 
-    told(story, tmp_path, job_reports=7)
+    in_parties(story, tmp_path, job_reports=7)
 
 
 @pytest.mark.slow
@@ -94,11 +72,11 @@ def test_the_same_in_postgresql(tmp_path: Path):
 
     async def end(parties: Parties) -> None:
         await parties.deliver(await parties.reports(vectors[27:]))
-        releases = await collected(parties, 2)
+        releases = await parties.collected(2)
         assert [one["by_bit"] for one in releases] == [sums(vectors[:20]), sums(vectors[20:])]
 
-    told(begin, tmp_path, job_reports=9, databases=databases)
-    told(end, tmp_path, job_reports=9, databases=databases)
+    in_parties(begin, tmp_path, job_reports=9, databases=databases)
+    in_parties(end, tmp_path, job_reports=9, databases=databases)
 
 
 @pytest.mark.slow
@@ -127,7 +105,7 @@ def test_a_share_that_is_longer_than_a_page_of_postgresql(tmp_path: Path):
         assert release is not None
         assert json.loads(release)["by_bit"] == sums(vectors, 600)
 
-    told(story, tmp_path, databases=databases)
+    in_parties(story, tmp_path, databases=databases)
 
 
 def test_a_report_that_comes_twice_counts_once(tmp_path: Path):
@@ -140,10 +118,10 @@ def test_a_report_that_comes_twice_counts_once(tmp_path: Path):
         await asyncio.sleep(0.2)
         assert "full" not in {one["state"] for one in await parties.batches(parties.helper)}
         await parties.deliver(reports[19:])
-        (release,) = await collected(parties, 1)
+        (release,) = await parties.collected(1)
         assert release["by_bit"] == sums(vectors)
 
-    told(story, tmp_path)
+    in_parties(story, tmp_path)
 
 
 def test_answers_of_the_helper_may_be_lost(tmp_path: Path):
@@ -153,12 +131,12 @@ def test_answers_of_the_helper_may_be_lost(tmp_path: Path):
         parties.to_helper.lose_answers = 5
         await parties.deliver(await parties.reports(vectors))
         parties.to_leader.lose_answers = 3
-        releases = await collected(parties, 2)
+        releases = await parties.collected(2)
         assert [one["by_bit"] for one in releases] == [sums(vectors[:20]), sums(vectors[20:])]
         sent = [body for _, path, body in parties.to_helper.requests if path.endswith("jobs")]
         assert len(set(sent)) < len(sent)  # the same bytes were sent again
 
-    told(story, tmp_path, job_reports=9)
+    in_parties(story, tmp_path, job_reports=9)
 
 
 def test_parties_that_stop_go_on_where_they_were(tmp_path: Path):
@@ -169,11 +147,11 @@ def test_parties_that_stop_go_on_where_they_were(tmp_path: Path):
 
     async def end(parties: Parties) -> None:
         await parties.deliver(await parties.reports(vectors[13:]))
-        (release,) = await collected(parties, 1)
+        (release,) = await parties.collected(1)
         assert release["by_bit"] == sums(vectors)
 
-    told(begin, tmp_path, job_reports=4)
-    told(end, tmp_path, job_reports=4)
+    in_parties(begin, tmp_path, job_reports=4)
+    in_parties(end, tmp_path, job_reports=4)
 
 
 def test_a_result_that_was_stored_but_not_ended_is_not_stored_again(tmp_path: Path):
@@ -188,13 +166,13 @@ def test_a_result_that_was_stored_but_not_ended_is_not_stored_again(tmp_path: Pa
             return await ended(work, *about)
 
         setattr(analyst._thread, "run", interrupted)  # noqa: B010
-        await collected(parties, 1)
+        await parties.collected(1)
         setattr(analyst._thread, "run", ended)  # noqa: B010
         await analyst.collect_plan(PLAN)
         numbers = await analyst.service.in_store(analyst.store.released_numbers, PLAN.id, 9)
         assert numbers == [1]
 
-    told(story, tmp_path)
+    in_parties(story, tmp_path)
 
 
 def test_a_crowd_of_two_windows_is_none(tmp_path: Path):
@@ -214,11 +192,11 @@ def test_a_crowd_of_two_windows_is_none(tmp_path: Path):
             assert {str(one["state"]) for one in found} == {"open"}
         await parties.deliver(await parties.reports(before[10:], window=window - 1))
         await parties.deliver(await parties.reports(ours[10:]))
-        releases = await collected(parties, 2)
+        releases = await parties.collected(2)
         found_in = {one["crowds"][0]["window"]: one["by_bit"] for one in releases}
         assert found_in == {window - 1: sums(before), window: sums(ours)}
 
-    told(story, tmp_path)
+    in_parties(story, tmp_path)
 
 
 def test_a_batch_that_misses_its_window_expires_with_its_keys(tmp_path: Path):
@@ -244,7 +222,7 @@ def test_a_batch_that_misses_its_window_expires_with_its_keys(tmp_path: Path):
             one.public_key for one in later[0].configs
         }
 
-    told(story, tmp_path, clock=lambda: now[0])
+    in_parties(story, tmp_path, clock=lambda: now[0])
 
 
 def test_two_stolen_disks_open_no_report_of_an_earlier_window(tmp_path: Path):
@@ -274,7 +252,7 @@ def test_two_stolen_disks_open_no_report_of_an_earlier_window(tmp_path: Path):
         assert sum(one in on_the_disks() for one in secret) == 2  # so the search finds something
         parties.to_helper.lose_answers = 0
         await parties.deliver(uploads[1:])
-        await collected(parties, 1)
+        await parties.collected(1)
         before = [await party.service.in_store(wrapped, party) for party in both]
         now[0] += 2 * WEEK
         for party, keys in zip(both, before, strict=True):
@@ -289,7 +267,7 @@ def test_two_stolen_disks_open_no_report_of_an_earlier_window(tmp_path: Path):
         left = on_the_disks()
         assert not [one for one in secret if one in left]
 
-    told(story, tmp_path, clock=lambda: now[0])
+    in_parties(story, tmp_path, clock=lambda: now[0])
 
 
 def test_what_a_leader_says_about_reports_that_it_does_not_take(tmp_path: Path):
@@ -327,7 +305,7 @@ def test_what_a_leader_says_about_reports_that_it_does_not_take(tmp_path: Path):
         answer = await parties.upload(UploadRequest((report, report)).to_bytes())
         assert answer.json()["type"] == "urn:ietf:params:ppm:dap:error:invalidMessage"
 
-    told(story, tmp_path)
+    in_parties(story, tmp_path)
 
 
 def test_a_report_whose_id_begins_like_json_is_taken(tmp_path: Path):
@@ -341,7 +319,7 @@ def test_a_report_whose_id_begins_like_json_is_taken(tmp_path: Path):
                 break
         await parties.deliver([share_report(PLAN, packed, leader, helper)])
 
-    told(story, tmp_path)
+    in_parties(story, tmp_path)
 
 
 def _rest(report: dap.Report) -> tuple[bytes, dap.HpkeCiphertext, dap.HpkeCiphertext]:
@@ -377,10 +355,10 @@ def test_reports_that_lie_are_rejected_and_others_fill_the_crowd(tmp_path: Path)
         )
         await parties.upload(UploadRequest((mixed,)).to_bytes())
         await parties.deliver(good)
-        (release,) = await collected(parties, 1)
+        (release,) = await parties.collected(1)
         assert release["by_bit"] == sums(vectors)
 
-    told(story, tmp_path, job_reports=8)
+    in_parties(story, tmp_path, job_reports=8)
 
 
 def test_who_may_ask(tmp_path: Path):
@@ -405,7 +383,7 @@ def test_who_may_ask(tmp_path: Path):
         answer = await ask(leader, "GET", f"/dap/{'A' * 43}/hpke_config")
         assert "taskid" not in answer.json()
 
-    told(story, tmp_path)
+    in_parties(story, tmp_path)
 
 
 def test_no_transaction_begins_inside_of_another(tmp_path: Path):
@@ -418,4 +396,4 @@ def test_no_transaction_begins_inside_of_another(tmp_path: Path):
         with pytest.raises(RuntimeError, match="'inner' begins inside of 'outer'"):
             await parties.helper.service.in_store(nested)
 
-    told(story, tmp_path)
+    in_parties(story, tmp_path)

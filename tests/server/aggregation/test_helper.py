@@ -13,8 +13,7 @@ from shoal import Plan, Survey
 from shoal.protocol.dap import NEXT_BATCH
 from shoal.protocol.dap import messages as dap
 from shoal.protocol.dap.messages import BatchMode, ReportFault, Role, UploadRequest, VerifyInit
-from tests.server.aggregation.test_batches import told
-from tests.server.aggregation.world import NOW, PLAN, WEEK, Parties, ask, some_vectors
+from tests.server.aggregation.world import NOW, PLAN, WEEK, Parties, ask, in_parties, some_vectors
 
 BATCH, OTHER = b"b" * 32, b"c" * 32
 WINDOW = int(NOW // WEEK)
@@ -92,7 +91,7 @@ def test_a_report_is_in_one_batch(tmp_path: Path):
         assert await rogue.send(inits, OTHER) == [replayed] * 3
         assert await rogue.send(inits[::-1]) == [replayed] * 3
 
-    told(story, tmp_path)
+    in_parties(story, tmp_path)
 
 
 def test_a_batch_never_mixes_windows(tmp_path: Path):
@@ -107,7 +106,7 @@ def test_a_batch_never_mixes_windows(tmp_path: Path):
         assert await rogue.send(before) == [ReportFault.REPORT_DROPPED]
         assert await rogue.send(before, OTHER) == [None]
 
-    told(story, tmp_path)
+    in_parties(story, tmp_path)
 
 
 def test_a_batch_is_of_one_plan(tmp_path: Path):
@@ -123,7 +122,7 @@ def test_a_batch_is_of_one_plan(tmp_path: Path):
         assert (answer.status_code, _problem(answer)) == (400, "batchInvalid")
         assert await rogue.send(inits, OTHER) == [None]
 
-    told(story, tmp_path)
+    in_parties(story, tmp_path)
 
 
 def test_a_share_is_given_out_for_exactly_one_crowd(tmp_path: Path):
@@ -146,7 +145,7 @@ def test_a_share_is_given_out_for_exactly_one_crowd(tmp_path: Path):
         assert await rogue.send(inits[20:21]) == [too_many]
         assert await rogue.send(inits[21:], OTHER) == [None]
 
-    told(story, tmp_path)
+    in_parties(story, tmp_path)
 
 
 def test_what_the_draft_does_not_allow(tmp_path: Path):
@@ -174,7 +173,7 @@ def test_what_the_draft_does_not_allow(tmp_path: Path):
         assert await rogue.send([forged]) == [ReportFault.VDAF_VERIFY_ERROR]
         assert await rogue.send([init]) == [None]  # it was not counted, and may still be
 
-    told(story, tmp_path)
+    in_parties(story, tmp_path)
 
 
 def test_whatever_comes_is_answered_without_a_trace_in_any_batch(tmp_path: Path):
@@ -197,7 +196,7 @@ def test_whatever_comes_is_answered_without_a_trace_in_any_batch(tmp_path: Path)
         answer = await rogue.ask("aggregation_jobs", dap.AggregationJobInitReq, good)
         assert answer.status_code == 200
 
-    told(story, tmp_path)
+    in_parties(story, tmp_path)
 
 
 def test_the_clock_decides_which_windows_are_open(tmp_path: Path):
@@ -211,4 +210,4 @@ def test_the_clock_decides_which_windows_are_open(tmp_path: Path):
         answer = await rogue.ask("aggregation_jobs", dap.AggregationJobInitReq, rogue.job(inits))
         assert _problem(answer) == "batchInvalid"
 
-    told(story, tmp_path, clock=lambda: now[0])
+    in_parties(story, tmp_path, clock=lambda: now[0])

@@ -22,9 +22,17 @@ from shoal.server import leader as leader_service
 from shoal.server.core.parties import PeerReply
 from shoal.server.leader import FORMAT
 from tests.protocol.vdaf.test_prio3 import TwoFaced
-from tests.server.aggregation.test_batches import collected, told
 from tests.server.aggregation.test_helper import BATCH, RogueLeader
-from tests.server.aggregation.world import NOW, PLAN, WEEK, Parties, ask, some_vectors, sums
+from tests.server.aggregation.world import (
+    NOW,
+    PLAN,
+    WEEK,
+    Parties,
+    ask,
+    in_parties,
+    some_vectors,
+    sums,
+)
 
 REQUESTS = int(os.environ.get("SHOAL_MALFORMED", "10000"))
 
@@ -121,10 +129,10 @@ def test_malformed_requests_are_refused_and_not_counted(
         assert statuses.keys() >= {200, 400, 404, 405, 415}, statuses
         assert sum(statuses.values()) > 0.9 * REQUESTS
         await parties.deliver(await parties.reports([0b0001] * 20))
-        (release,) = await collected(parties, 1)
+        (release,) = await parties.collected(1)
         assert release["by_bit"] == [20, 0, 0, 0]
 
-    told(story, tmp_path, job_reports=50)
+    in_parties(story, tmp_path, job_reports=50)
     assert not [one.message for one in service_log.records if one.exc_info]
 
 
@@ -156,10 +164,10 @@ def test_a_device_that_lies_about_bits_or_weight_is_not_counted(
             lies = await parties.reports([0] * 5)
         await parties.deliver(lies)  # the leader cannot tell before it asks the helper
         await parties.deliver(await parties.reports(vectors))
-        (release,) = await collected(parties, 1)
+        (release,) = await parties.collected(1)
         assert release["by_bit"] == sums(vectors)
 
-    told(story, tmp_path)
+    in_parties(story, tmp_path)
 
 
 def test_a_report_that_only_the_helper_could_accept_stops_nobody(
@@ -175,10 +183,10 @@ def test_a_report_that_only_the_helper_could_accept_stops_nobody(
             poisoned = await parties.reports([0b1111])
         await parties.deliver(poisoned)
         await parties.deliver(await parties.reports(vectors))
-        (release,) = await collected(parties, 1)
+        (release,) = await parties.collected(1)
         assert release["by_bit"] == sums(vectors)
 
-    told(story, tmp_path)
+    in_parties(story, tmp_path)
 
 
 def test_an_upload_takes_no_more_memory_than_its_reports(tmp_path: Path):
@@ -197,7 +205,7 @@ def test_an_upload_takes_no_more_memory_than_its_reports(tmp_path: Path):
         answer = await parties.upload(UploadRequest(tuple(map(tiny, range(100)))).to_bytes())
         assert answer.json()["type"] == "urn:ietf:params:ppm:dap:error:invalidMessage"
 
-    told(story, tmp_path)
+    in_parties(story, tmp_path)
     body = UploadRequest((tiny(1, dap.Extension(0, b"").to_bytes() * 16_000),)).to_bytes()
     tracemalloc.start()
     try:
@@ -224,7 +232,7 @@ def test_a_leader_that_gives_out_old_batches_adds_no_release(tmp_path: Path):
 
         setattr(parties.to_leader, "ask", repeating)  # noqa: B010
         await parties.deliver(await parties.reports(vectors))
-        releases = await collected(parties, 2)
+        releases = await parties.collected(2)
         for _ in range(3):
             await asyncio.wait_for(parties.analyst.collect_plan(PLAN), 60)
         store = parties.analyst.store
@@ -232,4 +240,4 @@ def test_a_leader_that_gives_out_old_batches_adds_no_release(tmp_path: Path):
         assert len(numbers) == len(releases) == 2
         assert len(results) > 4
 
-    told(story, tmp_path)
+    in_parties(story, tmp_path)

@@ -23,7 +23,6 @@ from shoal.server.doctor.examine import examine
 from shoal.server.leader import store as leader_store
 from shoal.server.leader.store import LeaderStore
 from shoal.server.storage.key_file import EXCHANGE_FILE
-from tests.server.aggregation.test_batches import collected, told
 from tests.server.aggregation.world import (
     HELPER,
     LEADER,
@@ -31,6 +30,7 @@ from tests.server.aggregation.world import (
     PLAN,
     WEEK,
     Parties,
+    in_parties,
     some_vectors,
     sums,
 )
@@ -94,15 +94,15 @@ def test_a_restored_aggregator_counts_no_report_again(tmp_path: Path, role: str)
         for party in (parties.leader, parties.helper):
             await party.service.in_store(party.sweep)
         await parties.deliver(await parties.reports(vectors))
-        (release,) = await collected(parties, 1)
+        (release,) = await parties.collected(1)
         assert release["by_bit"] == sums(vectors)
 
     def clock() -> float:
         return now[0]
 
-    uploads = told(before, tmp_path, clock)
+    uploads = in_parties(before, tmp_path, clock)
     replace_by_backup(tmp_path, role, clock)
-    told(after, tmp_path, clock)
+    in_parties(after, tmp_path, clock)
 
 
 def test_a_restored_analyst_does_not_store_its_last_batch_again(tmp_path: Path):
@@ -116,7 +116,7 @@ def test_a_restored_analyst_does_not_store_its_last_batch_again(tmp_path: Path):
             return await run(work, *about)
 
         setattr(analyst._thread, "run", interrupted)  # noqa: B010
-        await collected(parties, 1)
+        await parties.collected(1)
         save(tmp_path, "analyst")
 
     async def after(parties: Parties) -> None:
@@ -127,9 +127,9 @@ def test_a_restored_analyst_does_not_store_its_last_batch_again(tmp_path: Path):
         waiting = "SELECT count(*) FROM collections WHERE response IS NOT NULL"
         assert connection.execute(waiting).fetchone() == (0,)  # it was seen, and ended
 
-    told(before, tmp_path)
+    in_parties(before, tmp_path)
     replace_by_backup(tmp_path, "analyst", lambda: NOW)
-    told(after, tmp_path)
+    in_parties(after, tmp_path)
 
 
 def test_a_full_batch_of_a_closed_plan_is_collected(tmp_path: Path):
@@ -149,10 +149,10 @@ def test_a_full_batch_of_a_closed_plan_is_collected(tmp_path: Path):
             410,
             "The plan accepts no more reports.",
         )
-        (release,) = await collected(parties, 1)
+        (release,) = await parties.collected(1)
         assert release["by_bit"] == sums(vectors)
 
-    told(story, tmp_path)
+    in_parties(story, tmp_path)
 
 
 def test_a_full_batch_that_nobody_collects_ends_at_its_deadline(tmp_path: Path):
@@ -173,7 +173,7 @@ def test_a_full_batch_that_nobody_collects_ends_at_its_deadline(tmp_path: Path):
         kept = "SELECT count(*) FROM batches WHERE content IS NOT NULL"
         assert leader.store.database.connection.execute(kept).fetchone() == (0,)
 
-    told(story, tmp_path, clock=lambda: now[0], deadline_days=3)
+    in_parties(story, tmp_path, clock=lambda: now[0], deadline_days=3)
 
 
 def test_a_plan_that_the_helper_does_not_know_does_not_stop_others(tmp_path: Path):
@@ -186,10 +186,10 @@ def test_a_plan_that_the_helper_does_not_know_does_not_stop_others(tmp_path: Pat
         for one in uploads:
             assert (await parties.upload(one, plan=OTHER)).status_code == 200
         await parties.deliver(await parties.reports(vectors))
-        (release,) = await collected(parties, 1)
+        (release,) = await parties.collected(1)
         assert release["by_bit"] == sums(vectors)
 
-    told(story, tmp_path)
+    in_parties(story, tmp_path)
 
 
 def test_a_batch_that_the_helper_lost_is_discarded_and_the_next_collected(tmp_path: Path):
@@ -211,12 +211,12 @@ def test_a_batch_that_the_helper_lost_is_discarded_and_the_next_collected(tmp_pa
         store = parties.helper.store
         await parties.helper.service.in_store(store.database.run, "lose a batch", lose)
         await parties.deliver(await parties.reports(vectors[20:]))
-        (release,) = await collected(parties, 1)
+        (release,) = await parties.collected(1)
         assert release["by_bit"] == sums(vectors[20:])
         states = [one["state"] for one in await parties.batches(parties.leader)]
         assert states[:2] == ["discarded", "collected"]
 
-    told(story, tmp_path)
+    in_parties(story, tmp_path)
 
 
 @pytest.mark.parametrize("role", ["leader", "helper", "analyst"])
@@ -224,7 +224,7 @@ def test_the_doctor_knows_the_party(tmp_path: Path, role: str):
     async def story(parties: Parties) -> None:
         return None
 
-    told(story, tmp_path)
+    in_parties(story, tmp_path)
     findings = {one.check: one for one in examine(tmp_path / role, environment={})}
     assert findings["settings"].verdict == "ok"
     assert findings["data"].verdict == "ok", findings["data"].sentence
@@ -243,7 +243,7 @@ def test_notices_of_aggregators_name_no_pages(tmp_path: Path):
         for party in (parties.leader, parties.helper):
             assert (party.crowd_columns, party.has_pages) == (None, False)
 
-    told(story, tmp_path)
+    in_parties(story, tmp_path)
 
 
 def test_a_job_that_fails_does_not_stop_other_windows(tmp_path: Path):
@@ -264,10 +264,10 @@ def test_a_job_that_fails_does_not_stop_other_windows(tmp_path: Path):
         await parties.deliver(stuck)
         await parties.until(lambda: len(tried) > 1, "the job was tried again")
         await parties.deliver(await parties.reports(vectors))
-        (release,) = await collected(parties, 1)
+        (release,) = await parties.collected(1)
         assert release["by_bit"] == sums(vectors)
 
-    told(story, tmp_path)
+    in_parties(story, tmp_path)
 
 
 def test_a_collection_job_that_is_deleted_takes_no_batch_with_it(tmp_path: Path):
@@ -288,11 +288,11 @@ def test_a_collection_job_that_is_deleted_takes_no_batch_with_it(tmp_path: Path)
         deleted: list[bytes] = []
         setattr(leader, "_ask_for_share", interrupted)  # noqa: B010
         await parties.deliver(await parties.reports(vectors))
-        (release,) = await collected(parties, 1)
+        (release,) = await parties.collected(1)
         assert release["by_bit"] == sums(vectors)
         assert len(set(deleted)) == 2
 
-    told(story, tmp_path)
+    in_parties(story, tmp_path)
 
 
 def test_a_leader_waits_for_the_sweep_when_a_window_has_ended(
@@ -309,7 +309,7 @@ def test_a_leader_waits_for_the_sweep_when_a_window_has_ended(
         assert not await parties.leader._aggregate_some()
 
     monkeypatch.setattr(leader_service.Leader, "_aggregate", nothing)
-    told(story, tmp_path, clock=lambda: now[0])
+    in_parties(story, tmp_path, clock=lambda: now[0])
 
 
 def test_a_job_is_never_too_large_for_the_helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -318,14 +318,14 @@ def test_a_job_is_never_too_large_for_the_helper(tmp_path: Path, monkeypatch: py
 
     async def story(parties: Parties) -> None:
         await parties.deliver(await parties.reports(vectors))
-        (release,) = await collected(parties, 1)
+        (release,) = await parties.collected(1)
         assert release["by_bit"] == sums(vectors)
         sent = parties.to_helper.requests
         jobs = [len(body or b"") for _, path, body in sent if path.endswith("n_jobs")]
         assert jobs
         assert max(jobs) <= largest
 
-    told(story, tmp_path)
+    in_parties(story, tmp_path)
 
 
 def test_a_long_queue_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -355,7 +355,7 @@ def test_a_long_queue_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest
         assert await in_store(steps, store) < before + 50
 
     monkeypatch.setattr(leader_service.Leader, "_aggregate", nothing)
-    told(story, tmp_path)
+    in_parties(story, tmp_path)
 
 
 def test_another_status_of_success_is_one_too(tmp_path: Path):
@@ -372,7 +372,7 @@ def test_another_status_of_success_is_one_too(tmp_path: Path):
 
             setattr(way, "ask", created)  # noqa: B010
         await parties.deliver(await parties.reports(vectors))
-        (release,) = await collected(parties, 1)
+        (release,) = await parties.collected(1)
         assert release["by_bit"] == sums(vectors)
 
-    told(story, tmp_path)
+    in_parties(story, tmp_path)

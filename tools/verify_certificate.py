@@ -113,7 +113,7 @@ def blanket(blocks, n, q, epsilon, target):
             for ((a, b), mass), ((c, d), more) in pairs:
                 masses[a + c, b + d] = masses.get((a + c, b + d), ZERO) + mass * more
         atoms = [(mass, theta**a - lam * theta**b) for (a, b), mass in masses.items()]
-        if all(y <= 0 for _, y in atoms):
+        if all(y <= 0 for _, y in atoms) or all(a <= b for a, b in masses):
             continue
         for kappa in (0.02, 0.006, 0.0015, 0.0003, 0.0001):
             low, high = stop_loss(atoms, n, kappa)

@@ -197,6 +197,10 @@ class TestEdges:
         with pytest.raises(NotCoveredError, match=r"not covered|too many terms"):
             rigorous_delta({**claim, **changes})
 
+    def test_at_epsilon_zero_answers_of_no_bits_differ_in_nothing(self):
+        """Their ratio less itself is a ball around 0: 0.3 is no fraction of two."""
+        compare(case_of((at_most(1, 3),), "reports", 0.3, 40, 0.0))
+
     def test_a_cohort_in_a_report_changes_nothing(self):
         claim = case_of((at_most(2, 4),), "reports", 0.2, 10, 0.3).claim
         assert rigorous_delta({**claim, "cohorts": 4}) == rigorous_delta(claim)

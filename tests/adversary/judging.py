@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
-CASES = int(os.environ.get("SHOAL_ADVERSARY_CASES", "2310"))
+CASES = int(os.environ.get("SHOAL_ADVERSARY_CASES", "2340"))
 
 
 class Claim(NamedTuple):

@@ -1,4 +1,4 @@
-"""2,328 cases against the oracle; SHOAL_ADVERSARY_CASES=54000 before a release.
+"""2,340 cases against the oracle; SHOAL_ADVERSARY_CASES=54000 before a release.
 
 The fast tests run a third of them.
 

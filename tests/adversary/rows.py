@@ -118,6 +118,9 @@ def _number(cell: Any, decimal: str) -> float | None:
     if isinstance(cell, str):
         cell = cell.strip()
         if decimal == ",":
+            exponent = re.search("(?<=[0-9,])[eE][-+]?[0-9]+$", cell, re.ASCII)
+            scale = exponent[0] if exponent else ""
+            cell = cell.removesuffix(scale)
             whole, comma, part = cell.lstrip("-+").partition(",")
             groups = whole.split(".")
             thousands = all(len(one) == 3 for one in groups[1:]) and 1 <= len(groups[0]) <= 3
@@ -126,7 +129,7 @@ def _number(cell: Any, decimal: str) -> float | None:
                 return None
             if not re.fullmatch("[0-9]+", "".join(groups) + part, re.ASCII) or not whole:
                 return None
-            cell = cell.replace(".", "").replace(",", ".")
+            cell = cell.replace(".", "").replace(",", ".") + scale
         elif "_" in cell:
             return None
     try:

@@ -126,6 +126,21 @@ class Verdict(NamedTuple):
     repeated: float
 
 
+def times_of(
+    line: Line, bodies: list[bytes], sent: int, random: np.random.Generator
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Send reports, of which `sent` came before; return which were repeated, and all times.
+
+    All is drawn before the first of them is sent, so that nothing else differs between them.
+    """
+    repeats = random.random(len(bodies) - sent) < 0.5
+    known = sent + np.cumsum(~repeats) - ~repeats  # how many came before each
+    order = [
+        bytes(bytearray(bodies[one])) for one in np.where(repeats, random.integers(known), known)
+    ]
+    return repeats, np.array([line.time_of(body) for body in order])
+
+
 def judge(line: Line, requests: int, random: np.random.Generator) -> Verdict:
     """Return the p-value of both tests together, and the median times.
 
@@ -137,11 +152,7 @@ def judge(line: Line, requests: int, random: np.random.Generator) -> Verdict:
     sent = WARM_UP
     for body in bodies[:sent]:
         line.time_of(body)
-    repeats = random.random(requests) < 0.5
-    known = sent + np.cumsum(~repeats) - ~repeats  # how many reports came before each request
-    chosen = np.where(repeats, random.integers(known), known)
-    order = [bytes(bytearray(bodies[one])) for one in chosen]  # nothing else differs between them
-    times = np.array([line.time_of(body) for body in order])
+    repeats, times = times_of(line, bodies, sent, random)
     one, other = times[~repeats], times[repeats]
     return Verdict(told_apart(one, other), float(np.median(one)), float(np.median(other)))
 

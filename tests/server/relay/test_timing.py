@@ -17,7 +17,7 @@ import pytest
 from scipy.stats import ks_2samp, mannwhitneyu
 
 from shoal.protocol.wire import ENCRYPTED_TYPE
-from tests.server.test_timing import ALARM, ROUNDS, WARM_UP, WITHOUT_TICKS, Line
+from tests.server.test_timing import ALARM, ROUNDS, WARM_UP, WITHOUT_TICKS, Line, times_of
 
 from .relay_help import FakeAnalyzer, made, party_plan, reachable, sealed
 from .relay_process import Process
@@ -65,11 +65,7 @@ def judge(relay: Process, line: Line, random: np.random.Generator) -> float:
     sent = WARM_UP
     for body in bodies[:sent]:
         line.time_of(body)
-    repeats = random.random(REQUESTS) < 0.5
-    times = np.empty(REQUESTS)
-    for number, again in enumerate(repeats):
-        times[number] = line.time_of(bodies[random.integers(sent) if again else sent])
-        sent += not again
+    repeats, times = times_of(line, bodies, sent, random)
     one, other = times[~repeats], times[repeats]
     both = min(ks_2samp(one, other).pvalue, mannwhitneyu(one, other).pvalue)
     return min(1.0, 2 * float(both))

@@ -171,7 +171,7 @@ Send = Callable[[Answer, Path, Event], None]
 
 @dataclass(frozen=True)
 class Demonstration:
-    """One crowd: what a console showed of it, and what only the demonstration knows.
+    """One crowd: the views of its console, and facts that only the demonstration knows.
 
     `estimates` is the console's document with `truth` beside each count, and `early` the status it
     answered while the crowd was one report short. `page` is the report page, `request` what the

@@ -87,7 +87,7 @@ class WindowedPlan:
         return cls(database, read_plan(plan_id, document), state, oldest_window, records)
 
     def catch_up(self, state: State, oldest_window: int) -> None:
-        """Take over what another process has written since."""
+        """Adopt the changes that another process has written."""
         self.state, self.oldest_window = state, oldest_window
         self._seen.clear()
 
